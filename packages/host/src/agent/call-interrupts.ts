@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { canonicalJson, toApprovalId } from '@sibyl/protocol';
-import type { NewInterrupt } from '../store/runs/interrupts.js';
+import type { NewInterrupt } from '../store/runs/pauses.js';
 import type { Run } from '../store/runs/run.js';
 import type { AgentCall, AgentRequest } from './agent.js';
 import {

@@ -30,8 +30,8 @@ import {
 } from '@sibyl/protocol';
 import type { Caller } from '../auth/caller.js';
 import { UserRules } from '../auth/user-rules.js';
-import { Approvals } from '../turns/pause/approvals.js';
-import { PausedTurns } from '../turns/pause/paused-turns.js';
+import { Approvals } from '../turns/answer/approval-decisions.js';
+import { PausedTurns } from '../turns/answer/paused-turns.js';
 
 @Controller('approvals')
 export class ApprovalsController {

@@ -7,7 +7,6 @@ import { activate } from './branches.js';
 import { prepareQuery, type StoreContext } from './database.js';
 import { findClaim, KEY_LIFE_MS, type KeyClaim, replaceClaim } from './idempotency-store.js';
 import { findOrCreateRoom } from './room-store.js';
-import { forgetArguments } from './runs/pending-approvals.js';
 import type { Schema } from './schema/index.js';
 import { sessions } from './schema/sessions.js';
 import { findThread, insertThread, type ThreadKey } from './thread-store.js';
@@ -348,4 +347,24 @@ export interface Session extends Omit<Values<typeof sessionFacts>, 'lastBranch'>
 function toSession(row: SelectedRow<typeof sessionFacts>): Session {
   const { lastBranch, ...session } = sessionFacts.toValues(row);
   return { ...session, isBranched: lastBranch > 0 };
+}
+
+/** Forgets the arguments and reasons of unsigned approvals of a session that is being deleted; what became of them stays. */
+export async function forgetArguments(
+  tables: Kysely<Schema>,
+  { owner, sessionId }: SessionKey,
+): Promise<void> {
+  await tables
+    .updateTable('approvals')
+    .set({ request: '', answer: null })
+    .where('owner', '=', owner)
+    .where('run_id', 'in', (e) =>
+      e
+        .selectFrom('runs')
+        .select('id')
+        .where('owner', '=', owner)
+        .where('session_id', '=', sessionId),
+    )
+    .where('receipt', 'is', null)
+    .execute();
 }

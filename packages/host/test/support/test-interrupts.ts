@@ -1,4 +1,4 @@
-import type { NewInterrupt } from '../../src/store/runs/interrupts.js';
+import type { NewInterrupt } from '../../src/store/runs/pauses.js';
 
 type Changes = Partial<NewInterrupt>;
 

@@ -2,9 +2,9 @@ import { setImmediate as nextTick } from 'node:timers/promises';
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import type { SessionKey } from '../../bus/event-bus.js';
 import type { Database, StoreContext } from '../database.js';
-import { forgetArguments } from '../runs/pending-approvals.js';
 import type { Schema } from '../schema/index.js';
 import { ENDED } from '../schema/runs.js';
+import { forgetArguments } from '../session-store.js';
 import { keepUsage } from '../usage-store.js';
 
 /** Rows that one query looks at: each one blocks the event loop on SQLite. */

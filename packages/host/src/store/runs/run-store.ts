@@ -45,7 +45,7 @@ import {
   selectPausedRuns,
   toNextAttempt,
   type UnsealedEnd,
-} from './interrupts.js';
+} from './pauses.js';
 import {
   claimRun,
   type EndedRun,

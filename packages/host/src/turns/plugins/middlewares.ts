@@ -7,8 +7,8 @@ import type { AgentTool, ModelHooks, WrappedModelCall } from '../../agent/agent.
 import { toWellFormed } from '../../agent/conversation.js';
 import { isPause } from '../../agent/steps.js';
 import type { Model, ModelCall, ModelMessage, ModelTool } from '../../models/model.js';
-import { createInterrupt } from '../pause/tool-interrupt.js';
 import { type Hooks, toError } from './hooks.js';
+import { createInterrupt } from './tool-interrupt.js';
 import type { TurnReach } from './tool-policy.js';
 import type { TurnContexts } from './turn-context.js';
 

@@ -9,11 +9,11 @@ import { runAgent } from '../../agent/run-agent.js';
 import { PausedError } from '../../agent/steps.js';
 import { type ToolDefinition, toAgentTool } from '../../agent/tool-schema.js';
 import type { Models } from '../../models/models.js';
-import { createInterrupt } from '../pause/tool-interrupt.js';
 import type { SurfaceExtras } from '../turn-request.js';
 import { RESERVED_TOOLS, type TurnTool } from './capabilities.js';
 import { type Hooks, isPromise, withSignal } from './hooks.js';
 import type { MiddlewareChain } from './middlewares.js';
+import { createInterrupt } from './tool-interrupt.js';
 import { findApproved, type ToolPolicy, type ToolReach, type TurnReach } from './tool-policy.js';
 import type { TurnContexts } from './turn-context.js';
 

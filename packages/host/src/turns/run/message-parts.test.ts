@@ -1,8 +1,9 @@
-import type { Attachment, MessagePart } from '@sibyl/protocol';
+import { type Attachment, type MessagePart, Message as MessageView } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
 import { useStore } from '../../../test/support/test-database.js';
 import { finishTestRun, startTestRun } from '../../../test/support/test-runs.js';
 import type { Message } from '../../store/message-store.js';
+import { messages, type StoredMessage } from '../../store/schema/messages.js';
 import { MessageParts, toMessageView, toMessageViews } from './message-parts.js';
 
 const ids = { sessionId: 'session', requestId: 'request' };
@@ -165,6 +166,30 @@ describe('toMessageView', () => {
       feedback,
     });
   });
+});
+
+it('toMessageView shows every field that a message has for clients', () => {
+  const call = { id: 'c1', name: 'add', args: {}, status: 'done', output: '2' } as const;
+  const file: Attachment = { fileId: 'f1', filename: 'a.txt', mimetype: 'text/plain' };
+  const whole: Required<StoredMessage> = {
+    ...{ id: 'm1', owner: 'did:key:zAlice', sessionId: 's1', turn: 1, seq: 1, branch: 0 },
+    ...{ parent: 'm0', type: 'ai', content: 'Hello', metadata: {}, requestId: 'r1', runId: 'run' },
+    ...{ isComplete: false, createdAt: 0 },
+    parts: [
+      { type: 'reasoning', text: 'Well' },
+      { type: 'tool-call', call },
+      { type: 'file', file },
+    ],
+    error: { status: 'failed', code: 'model_unavailable', message: 'Away', kind: 'server' },
+  };
+  expect(Object.keys(messages.toRow(whole))).toEqual(messages.columnNames);
+  const details = {
+    model: 'small',
+    usage: { input: 3, output: 2, cached: 1, cost: 0.5 },
+    feedback: { rating: 'up' },
+  } as const;
+  const view = toMessageView({ ...whole, siblings: ['m1', 'm2'] }, details);
+  expect(Object.keys(view).toSorted()).toEqual(Object.keys(MessageView.shape).toSorted());
 });
 
 describe('toMessageViews', () => {

@@ -16,7 +16,7 @@ import {
   TurnTrace,
   toErrorCode,
 } from '../../observability/spans.js';
-import type { NewInterrupt } from '../../store/runs/interrupts.js';
+import type { NewInterrupt } from '../../store/runs/pauses.js';
 import type { EndStatus, Run } from '../../store/runs/run.js';
 import { type RunEnd } from '../../store/runs/run.js';
 import { type TokenUsage } from '../../store/schema/runs.js';

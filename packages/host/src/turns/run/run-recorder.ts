@@ -11,7 +11,7 @@ import {
   toServerEvent,
 } from '../../bus/event-bus.js';
 import { type Frame, type UnsealedWrites } from '../../store/runs/frames.js';
-import type { Pause } from '../../store/runs/interrupts.js';
+import type { Pause } from '../../store/runs/pauses.js';
 import type { Run } from '../../store/runs/run.js';
 import { type EndedRun, type RunEnd } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';

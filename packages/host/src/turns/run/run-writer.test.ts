@@ -6,6 +6,7 @@ import { useStore } from '../../../test/support/test-database.js';
 import { startTestRun } from '../../../test/support/test-runs.js';
 import type { PendingInterrupt } from '../../agent/steps.js';
 import type { RunStore } from '../../store/runs/run-store.js';
+import { messages, type StoredMessage } from '../../store/schema/messages.js';
 import { MessageParts } from './message-parts.js';
 import { RunWriter } from './run-executor.js';
 import { RunLog } from './run-log.js';
@@ -76,6 +77,16 @@ describe('RunWriter.write', () => {
       error: undefined,
     });
     expect(await findMessage()).toMatchObject({ content: 'Hello you', isComplete: true });
+  });
+
+  it('fills every column of the answer that has a value by then', async () => {
+    const { writer, findMessage } = await createWriter();
+    writer.write({ type: 'reasoning', text: 'Well' });
+    writer.write({ type: 'text', text: 'Hello' });
+    await writer.end(finished);
+    const stored = messages.toRow((await findMessage()) as StoredMessage);
+    const empty = messages.columnNames.filter((name) => stored[name] === null);
+    expect(empty).toEqual(['metadata', 'error']);
   });
 
   it('continues the answer of earlier attempts', async () => {

@@ -7,7 +7,7 @@ import { type HostLiveness, MemoryHostBus } from '../../bus/host-bus.js';
 import type { Run } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
 import type { RunKey } from '../../store/schema/runs.js';
-import type { PausedTurns } from '../pause/paused-turns.js';
+import type { PausedTurns } from '../answer/paused-turns.js';
 import type { Turns } from '../turns.js';
 import { Takeover } from './takeover.js';
 

@@ -4,7 +4,7 @@ import type { Cluster } from '../../bus/cluster.js';
 import { type EventBus, endOfRun } from '../../bus/event-bus.js';
 import type { Run } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
-import type { PausedTurns } from '../pause/paused-turns.js';
+import type { PausedTurns } from '../answer/paused-turns.js';
 import type { Turns } from '../turns.js';
 import { buildHandover, endInterrupted } from './run-end.js';
 import { buildCacheInvalidation } from './run-log.js';

@@ -3,7 +3,7 @@ import { useStore } from '../../../test/support/test-database.js';
 import { startTestRun } from '../../../test/support/test-runs.js';
 import type { AgentStep } from '../../agent/steps.js';
 import type { Frame } from '../../store/runs/frames.js';
-import type { NewInterrupt } from '../../store/runs/interrupts.js';
+import type { NewInterrupt } from '../../store/runs/pauses.js';
 import type { Run } from '../../store/runs/run.js';
 import { type RunEnd } from '../../store/runs/run.js';
 import { buildFirstFrame, readProgress, readSteps } from './turn-progress.js';

@@ -5,7 +5,7 @@ import {
   buildCallPath,
   type InterruptAnswer,
 } from '../../agent/steps.js';
-import type { Interrupt } from '../../store/runs/interrupts.js';
+import type { Interrupt } from '../../store/runs/pauses.js';
 import type { Run } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
 import { MessageParts } from './message-parts.js';

@@ -4,7 +4,7 @@ import { createApproval, createQuestion } from '../../../test/support/test-inter
 import { startTestRun } from '../../../test/support/test-runs.js';
 import type { RunKey } from '../schema/runs.js';
 import type { Store } from '../store.js';
-import type { NewInterrupt } from './interrupts.js';
+import type { NewInterrupt } from './pauses.js';
 import type { RunStore } from './run-store.js';
 
 const pause = (runs: RunStore, key: RunKey, interrupts: readonly NewInterrupt[] = [], limit = 10) =>

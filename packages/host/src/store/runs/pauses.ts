@@ -1,14 +1,15 @@
 import type { Values } from '@sibyl/plugin-kit/tables';
 import type { JsonObject, PendingAnswer } from '@sibyl/protocol';
 import { type Kysely, sql } from 'kysely';
+import type { SessionKey } from '../../bus/event-bus.js';
 import { insertActivity } from '../activity-store.js';
 import { prepareQuery, type StoreContext } from '../database.js';
 import { saveAnswer } from '../message-store.js';
+import type { ApprovalRow } from '../schema/approvals.js';
 import type { Schema } from '../schema/index.js';
 import { type InterruptRow, interrupts } from '../schema/interrupts.js';
 import { type CancelReason, isActive, isOpen, type RunKey, type RunRow } from '../schema/runs.js';
 import { insertFrames, insertSteps } from './frames.js';
-import { insertApproval, type NewApproval, recordEnd } from './pending-approvals.js';
 import {
   deleteSteps,
   findRun,
@@ -458,4 +459,66 @@ export function selectExpired(tables: Kysely<Schema>, engine: 'sqlite' | 'postgr
     .where('expires_at', '<=', time)
     .limit(100)
     .execute();
+}
+
+/** What is stored of an approval beside its run; `request` is encrypted. */
+export type NewApproval = Pick<
+  ApprovalRow,
+  'call' | 'call_id' | 'tool' | 'plugin' | 'args_hash' | 'required_by' | 'request'
+>;
+
+/** Stores an approval inside the unit of work that pauses its run. */
+export async function insertApproval(
+  tables: Kysely<Schema>,
+  { owner, sessionId, runId }: SessionKey & RunKey,
+  approval: NewApproval & Pick<ApprovalRow, 'id' | 'created_at' | 'expires_at'>,
+  newId: () => string,
+): Promise<void> {
+  const { id: approval_id, call_id, tool, created_at } = approval;
+  const place = { owner, session_id: sessionId, run_id: runId };
+  const undecided = { decision: null, decided_at: null, answer: null, receipt: null };
+  await tables
+    .insertInto('approvals')
+    .values({ ...place, ...approval, ...undecided })
+    .execute();
+  await insertActivity(tables, [
+    {
+      ...{ owner, id: newId(), kind: 'approval_requested', createdAt: created_at },
+      ...{ sessionId, runId, approvalId: approval_id, toolCallId: call_id, tool },
+    },
+  ]);
+}
+
+interface ApprovalsEnd {
+  readonly owner: string;
+  /** Ids of interrupts; those that are not approvals are ignored. */
+  readonly ids: readonly string[];
+  readonly outcome: 'approved' | 'denied' | 'expired' | 'cancelled';
+  readonly by: 'signature' | 'request' | 'host';
+}
+
+/** Records the end of approvals inside the unit of work that ends them. */
+export async function recordEnd(
+  tables: Kysely<Schema>,
+  { owner, ids, outcome, by }: ApprovalsEnd,
+  { clock, newId }: Pick<StoreContext, 'clock' | 'newId'>,
+): Promise<void> {
+  if (ids.length === 0) return;
+  const rows = await tables
+    .selectFrom('approvals')
+    .select([
+      'id as approvalId',
+      'session_id as sessionId',
+      'run_id as runId',
+      'call_id as toolCallId',
+      'tool',
+    ])
+    .where('owner', '=', owner)
+    .where('id', 'in', ids)
+    .execute();
+  const end = { kind: 'approval_decided', outcome, decidedBy: by, createdAt: clock() } as const;
+  await insertActivity(
+    tables,
+    rows.map((row) => ({ owner, id: newId(), ...row, ...end })),
+  );
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { useStore } from '../../../test/support/test-database.js';
 import { createApproval, createQuestion } from '../../../test/support/test-interrupts.js';
 import { startTestRun } from '../../../test/support/test-runs.js';
-import type { NewInterrupt } from '../../store/runs/interrupts.js';
+import type { NewInterrupt } from '../../store/runs/pauses.js';
 import type { Run } from '../../store/runs/run.js';
 import { hostStopping } from '../start/turn-limits.js';
 import type { Turns } from '../turns.js';

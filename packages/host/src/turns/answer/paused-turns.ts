@@ -8,7 +8,7 @@ import {
 } from '@sibyl/protocol';
 import { checkAnswer } from '../../agent/json-schema.js';
 import type { SessionKey } from '../../bus/event-bus.js';
-import type { Interrupt } from '../../store/runs/interrupts.js';
+import type { Interrupt } from '../../store/runs/pauses.js';
 import type { Run } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
 import type { RunKey } from '../../store/schema/runs.js';

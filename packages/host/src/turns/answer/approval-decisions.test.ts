@@ -29,7 +29,7 @@ import type { Run } from '../../store/runs/run.js';
 import type { Store } from '../../store/store.js';
 import { StoreError } from '../../store/store-errors.js';
 import { hostStopping } from '../start/turn-limits.js';
-import { Approvals } from './approvals.js';
+import { Approvals } from './approval-decisions.js';
 
 const logger = pino({ level: 'silent' });
 const oracle = new OracleIdentity('test', undefined, generateSigner());
