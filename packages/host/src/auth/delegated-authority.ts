@@ -13,7 +13,7 @@ import {
 } from '@sibyl/ucan';
 import type { Logger } from 'pino';
 import type { HostBus } from '../bus/host-bus.js';
-import { type DelegationStore, type PluginUse } from '../store/delegation-store.js';
+import type { DelegationStore, PluginUse } from '../store/delegation-store.js';
 import type { RevocationStore } from '../store/revocation-store.js';
 import { AccessWatch } from './access-watch.js';
 import { PresentedDelegations, toTemporaryError } from './authenticator.js';

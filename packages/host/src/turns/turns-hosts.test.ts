@@ -16,7 +16,7 @@ import {
   type TestTurnsOptions,
   wrapRuns,
 } from '../../test/support/test-turns.js';
-import { type ServerEvent } from '../bus/event-bus.js';
+import type { ServerEvent } from '../bus/event-bus.js';
 import type { Frame } from '../store/runs/frames.js';
 import type { Run } from '../store/runs/run.js';
 import type { RunStore } from '../store/runs/run-store.js';

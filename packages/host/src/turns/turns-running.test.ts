@@ -11,7 +11,7 @@ import {
   type TestTurnsOptions,
   wrapRuns,
 } from '../../test/support/test-turns.js';
-import { type RunKey } from '../store/schema/runs.js';
+import type { RunKey } from '../store/schema/runs.js';
 import { endInterrupted } from './run/run-end.js';
 import { hostStopping } from './start/turn-limits.js';
 

@@ -1,5 +1,4 @@
 import { OracleError } from '@sibyl/protocol';
-import { pino } from 'pino';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { useStore } from '../../test/support/test-database.js';
 import { createQuestion } from '../../test/support/test-interrupts.js';
@@ -10,11 +9,10 @@ import {
   type TestTurnsOptions,
   wrapRuns,
 } from '../../test/support/test-turns.js';
-import { type SessionKey } from '../bus/event-bus.js';
+import type { SessionKey } from '../bus/event-bus.js';
 import type { RunStore } from '../store/runs/run-store.js';
 
 const test = useStore('sqlite');
-const _logger = pino({ level: 'silent' });
 
 const createTurns = (options: TestTurnsOptions = {}) => createTestTurns(test.store, options);
 const open = () => openTestSession(test.store);

@@ -11,7 +11,7 @@ import type { Models } from '../models/models.js';
 import { findSubUser } from '../store/room-store.js';
 import { type ActiveRunKey, hasStopped, type Run } from '../store/runs/run.js';
 import { type StartedRun, WITHDRAWN } from '../store/runs/run-store.js';
-import { type CancelReason, type RunKey } from '../store/schema/runs.js';
+import type { CancelReason, RunKey } from '../store/schema/runs.js';
 import type { Session } from '../store/session-store.js';
 import type { Store } from '../store/store.js';
 import { FeedSender } from './read/run-feeds.js';

@@ -7,7 +7,7 @@ import {
   startTestRun,
 } from '../../../test/support/test-runs.js';
 import type { RunKey } from '../schema/runs.js';
-import { type Frame } from './frames.js';
+import type { Frame } from './frames.js';
 
 const createFrames = (first: number, count: number, data = '"x"'): Frame[] =>
   Array.from({ length: count }, (_, i) => ({ seq: first + i, event: 'message', data }));

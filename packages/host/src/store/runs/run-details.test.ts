@@ -8,7 +8,7 @@ import {
   openTestSession,
   startTestRun,
 } from '../../../test/support/test-runs.js';
-import { type RunKey } from '../schema/runs.js';
+import type { RunKey } from '../schema/runs.js';
 import { StoreError } from '../store-errors.js';
 import { hasEnded, hasStopped } from './run.js';
 import type { RunStore } from './run-store.js';

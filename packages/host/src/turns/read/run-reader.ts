@@ -20,7 +20,7 @@ import {
   type Run,
 } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
-import { type RunKey } from '../../store/schema/runs.js';
+import type { RunKey } from '../../store/schema/runs.js';
 import type { Store } from '../../store/store.js';
 import { createUnstoredOutcome, type RunOutcome, readError } from '../run/run-end.js';
 import { buildDoneFrame, buildResumedFrame, toFrames } from '../run/run-log.js';

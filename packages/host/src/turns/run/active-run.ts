@@ -4,7 +4,7 @@ import type { SessionKey } from '../../bus/event-bus.js';
 import type { HostLiveness } from '../../bus/host-bus.js';
 import type { Frame } from '../../store/runs/frames.js';
 import type { Run } from '../../store/runs/run.js';
-import { type CancelReason, type RunKey } from '../../store/schema/runs.js';
+import type { CancelReason, RunKey } from '../../store/schema/runs.js';
 import type { Session } from '../../store/session-store.js';
 import type { TurnAccount } from '../start/gates.js';
 import type { TurnRequest } from '../turn-request.js';

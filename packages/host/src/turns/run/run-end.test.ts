@@ -1,13 +1,11 @@
 import { OracleError } from '@sibyl/protocol';
 import { describe, expect, it } from 'vitest';
-import type { AgentStep } from '../../agent/steps.js';
 import type { Frame } from '../../store/runs/frames.js';
 import type { Run, RunEnd } from '../../store/runs/run.js';
 import { buildHandover, endInterrupted, endUnanswered } from './run-end.js';
 
 const timestamp = '2030-01-01T00:00:00.000Z';
 const ids = { sessionId: 'session', requestId: 'request' };
-const _call = { id: 'c1', name: 'add', args: { a: 1 }, status: 'done', output: '"2"' } as const;
 
 const run: Run = {
   ...ids,
@@ -36,11 +34,6 @@ const toFrames = (...parts: readonly (readonly [event: string, data: object])[])
   parts.map(([event, data], i) => ({ seq: i + 1, event, data: JSON.stringify(data) }));
 
 const text = (content: string) => ['message', { content, timestamp }] as const;
-
-const _modelStep = (
-  message: Omit<Extract<AgentStep, { type: 'model' }>['message'], 'role'>,
-  path = '',
-): AgentStep => ({ type: 'model', path, message: { role: 'assistant', ...message } });
 
 describe('buildHandover', () => {
   it('continues far beyond what readers can have seen, and says what they keep', () => {

@@ -10,9 +10,8 @@ import {
 import { toModelCause } from '../../models/failure-cause.js';
 import { ModelError } from '../../models/model.js';
 import type { Frame } from '../../store/runs/frames.js';
-import type { EndStatus, Run } from '../../store/runs/run.js';
-import { type RunEnd } from '../../store/runs/run.js';
-import { type RunReport, type StoredError, type TokenUsage } from '../../store/schema/runs.js';
+import type { EndStatus, Run, RunEnd } from '../../store/runs/run.js';
+import type { RunReport, StoredError, TokenUsage } from '../../store/schema/runs.js';
 import { classifyStoreError, isStoreError } from '../../store/store-errors.js';
 import { MessageParts } from './message-parts.js';
 import { buildCacheInvalidation, buildDoneFrame, buildResumedFrame, toFrames } from './run-log.js';

@@ -17,9 +17,8 @@ import {
   toErrorCode,
 } from '../../observability/spans.js';
 import type { NewInterrupt } from '../../store/runs/pauses.js';
-import type { EndStatus, Run } from '../../store/runs/run.js';
-import { type RunEnd } from '../../store/runs/run.js';
-import { type TokenUsage } from '../../store/schema/runs.js';
+import type { EndStatus, Run, RunEnd } from '../../store/runs/run.js';
+import type { TokenUsage } from '../../store/schema/runs.js';
 import { UNTITLED } from '../../store/session-store.js';
 import { repeatRead } from '../../store/store-errors.js';
 import type { UsageStore } from '../../store/usage-store.js';

@@ -1,8 +1,8 @@
-import { type DoneFrame, type PendingAnswer, type ReplyPart } from '@sibyl/protocol';
+import type { DoneFrame, PendingAnswer, ReplyPart } from '@sibyl/protocol';
 import { ChangeSignal } from '@sibyl/server-kit';
 import type { Frame } from '../../store/runs/frames.js';
 import type { Run } from '../../store/runs/run.js';
-import { type TokenUsage } from '../../store/schema/runs.js';
+import type { TokenUsage } from '../../store/schema/runs.js';
 
 /** Memory of a frame without its text, which has two bytes for each character. */
 const FRAME_BYTES = 104;

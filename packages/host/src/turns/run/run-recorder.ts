@@ -10,13 +10,12 @@ import {
   toPosition,
   toServerEvent,
 } from '../../bus/event-bus.js';
-import { type Frame, type UnsealedWrites } from '../../store/runs/frames.js';
+import type { Frame, UnsealedWrites } from '../../store/runs/frames.js';
 import type { Pause } from '../../store/runs/pauses.js';
-import type { Run } from '../../store/runs/run.js';
-import { type EndedRun, type RunEnd } from '../../store/runs/run.js';
+import type { EndedRun, Run, RunEnd } from '../../store/runs/run.js';
 import type { RunStore } from '../../store/runs/run-store.js';
 import type { Activity } from '../../store/schema/activity.js';
-import { type CancelReason, type RunKey } from '../../store/schema/runs.js';
+import type { CancelReason, RunKey } from '../../store/schema/runs.js';
 import { classifyStoreError } from '../../store/store-errors.js';
 import type { RanCall } from '../plugins/tool-policy.js';
 import { createNotStoredError, createReport, NOT_STORED, type RunOutcome } from './run-end.js';

@@ -1,5 +1,4 @@
 import { OracleError, type ReplyPart, toApprovalId } from '@sibyl/protocol';
-import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
 import { createRecorder } from '../../../test/support/test-active-run.js';
 import { useStore } from '../../../test/support/test-database.js';
@@ -11,7 +10,6 @@ import { MessageParts } from './message-parts.js';
 import { RunWriter } from './run-executor.js';
 import { RunLog } from './run-log.js';
 
-const _logger = pino({ level: 'silent' });
 const usage = { input: 3, output: 2, cached: 1, cost: 0.5 };
 const finished = {
   status: 'finished',

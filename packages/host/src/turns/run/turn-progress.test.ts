@@ -2,43 +2,11 @@ import { describe, expect, it } from 'vitest';
 import { useStore } from '../../../test/support/test-database.js';
 import { startTestRun } from '../../../test/support/test-runs.js';
 import type { AgentStep } from '../../agent/steps.js';
-import type { Frame } from '../../store/runs/frames.js';
 import type { NewInterrupt } from '../../store/runs/pauses.js';
 import type { Run } from '../../store/runs/run.js';
-import { type RunEnd } from '../../store/runs/run.js';
 import { buildFirstFrame, readProgress, readSteps } from './turn-progress.js';
 
-const timestamp = '2030-01-01T00:00:00.000Z';
-const ids = { sessionId: 'session', requestId: 'request' };
 const call = { id: 'c1', name: 'add', args: { a: 1 }, status: 'done', output: '"2"' } as const;
-
-const _run: Run = {
-  ...ids,
-  runId: 'run',
-  owner: 'did:key:zAlice',
-  turn: 3,
-  branch: 0,
-  attempt: 2,
-  status: 'running',
-  hostId: 'dead',
-  cancelReason: undefined,
-  createdAt: 0,
-  startedAt: 0,
-  updatedAt: 0,
-  lastSeq: 7,
-  messageId: 'message',
-  traceparent: undefined,
-  usage: { input: 0, output: 0, cached: 0 },
-  report: {},
-};
-
-const _parse = (frames: RunEnd['frames'] = []) =>
-  frames.map(({ seq, event, data }) => ({ seq, event, data: JSON.parse(data) }));
-
-const _toFrames = (...parts: readonly (readonly [event: string, data: object])[]): Frame[] =>
-  parts.map(([event, data], i) => ({ seq: i + 1, event, data: JSON.stringify(data) }));
-
-const _text = (content: string) => ['message', { content, timestamp }] as const;
 
 const modelStep = (
   message: Omit<Extract<AgentStep, { type: 'model' }>['message'], 'role'>,

@@ -22,7 +22,7 @@ import { PausedError } from '../../agent/steps.js';
 import type { DelegatedAuthority } from '../../auth/delegated-authority.js';
 import type { OracleIdentity } from '../../auth/oracle-identity.js';
 import { LiveRules, type UserRules } from '../../auth/user-rules.js';
-import { type SessionKey } from '../../bus/event-bus.js';
+import type { SessionKey } from '../../bus/event-bus.js';
 import { PendingClientCalls } from '../../bus/pending-client-calls.js';
 import type { Config } from '../../config/config.js';
 import type { Models } from '../../models/models.js';
